@@ -121,17 +121,17 @@ def test_finished_runs_that_a_study_leaves_out_are_counted(
     known, folder = study_config(jobs[runs[0]], jobs, "compare", ""), runs[0].study_directory
     write_tables(folder, known, runs, [], NOT_TUNED)
     assert read_study(folder).config["other_runs"] == {}
-    for name in ("copy/none/seed7-0123abcd", "copy/none/seed100-0123abcd", "copy/none/mine"):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "result.json").touch()
+    for name in ("seed7-0123abcd", "seed9-0123abcd", "seed100-0123abcd", "mine"):
+        (folder / "copy" / "none" / name).mkdir(parents=True)
+        (folder / "copy" / "none" / name / "result.json").touch()
     (folder / "copy" / "none" / "seed8-0123abcd").mkdir()
     known["study"]["tune"]["seeds"] = [100]
     write_tables(folder, known, runs[:1], [], NOT_TUNED)
     assert read_study(folder).config["other_runs"] == {
-        "copy none": 1, "reverse learned": 1, "reverse none": 1
+        "copy none": 2, "reverse learned": 1, "reverse none": 1
     }  # fmt: skip
     said = report.notices(report.compared(score_study(read_study(folder)), None), None)
-    fill = {"n": 3, "runs": "copy none (1), reverse learned (1), reverse none (1)"}
+    fill = {"n": 4, "runs": "copy none (2), reverse learned (1), reverse none (1)"}
     assert Text("other_runs", fill) in said
     shutil.rmtree(folder / "copy")
 
