@@ -424,6 +424,9 @@ def test_a_translation_is_judged_over_its_test_sentences() -> None:
     assert "| 0 | a − b | +0.00 | same translations |" in text
     assert "| a | 0 | 90.00 | 89.00 to\u00a091.00 | 110.00 |" in text
     assert f"| {word('one_seed')} |" in markdown(captions({"a": 90.0, "c": 20.0}, seeds=1))
+    lacking = captions({"a": 90.0, "c": 20.0})
+    lacking.bleu.drop(lacking.bleu.index[lacking.bleu["pe"].eq("c")], inplace=True)
+    assert "| c | 2 |" in markdown(lacking), "seeds without a translation have the other scores"
     # A seed without translations is in no number of the row, nor in its interval.
     for kept, said in ((1, r"1 \| \+70.00 \| – \| 1.0000"), (0, r"0 \| – \| – \| –")):
         part = captions({"a": 90.0, "c": 20.0})
