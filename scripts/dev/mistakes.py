@@ -6,6 +6,7 @@ benchmarks/mistakes/mistakes.csv gets a row for each measured step; runs that th
 kept. A run takes 20 seconds of one core.
 """
 
+import argparse
 import io
 import json
 import os
@@ -168,10 +169,14 @@ def changed_alone(model: Any, data: Any) -> float:
 
 
 def main() -> None:
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="?", default=1, help="how many; 1 by default")
+    seeds = range(parser.parse_args().seeds)
     known = set(pd.read_csv(TABLE).set_index(["mistake", "seed"]).index) if TABLE.exists() else ()
     for run in ((name, seed) for seed in seeds for name in RUNS):
-        if run not in known:
+        if run in known:
+            print(f"{run[0]} {run[1]}: kept in {TABLE.name}")
+        else:
             rows = pd.DataFrame(train_a_copy(*run), columns=COLUMNS)
             rows.to_csv(TABLE, mode="a", header=not TABLE.exists(), index=False)
             print(*run, flush=True)

@@ -7,6 +7,7 @@ file holds are kept. Then the script prints the means beside those of the packag
 same seeds, and their paired differences. A seed takes 45 seconds of one core beside other work.
 """
 
+import argparse
 import json
 import re
 import subprocess
@@ -43,7 +44,9 @@ def train_in_node(seed: int) -> pd.DataFrame:
 
 
 def main() -> None:
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="?", default=10, help="how many; 10 by default")
+    seeds = range(parser.parse_args().seeds)
     known = set(pd.read_csv(TABLE)["seed"]) if TABLE.exists() else set()
     for seed in (each for each in seeds if each not in known):
         rows = train_in_node(seed)

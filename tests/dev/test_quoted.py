@@ -7,10 +7,12 @@ function yields what its page must say, in English; test_docs.py holds the Chine
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import evidence
 import formatted
 import mistakes
+import page_seeds
 import pandas as pd
 import pytest
 from speed import cost
@@ -289,6 +291,22 @@ def test_every_property_that_the_page_names_is_checked() -> None:
     """That it finds the mistakes of a mask, a cache and positions, tests/core holds."""
     found = pd.read_csv(mistakes.TABLE)["found"].dropna().str.split("; ")
     assert {*sum(found, [])} <= {*promises.REMEDIES, probe.ORDER}
+
+
+def test_a_mistake_that_is_kept_is_said_to_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's command does nothing where the table is whole, and says so."""
+    monkeypatch.setattr(sys, "argv", ["mistakes.py"])
+    mistakes.main()
+    assert "no causal mask 0: kept" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", [mistakes, page_seeds])
+def test_a_script_of_a_page_has_a_help(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", "--help"])
+    with pytest.raises(SystemExit, match="^0$"):
+        script.main()
 
 
 @quoted_by("docs/comparing.md")
