@@ -65,16 +65,19 @@ class Placement:
         return role != "cross" or self.cross == "same"
 
 
-def check_some(key: str, given: Any, choices: Iterable[Any]) -> None:
-    """Refuse what is no list of different ``choices``, and an empty list."""
+def check_some(key: str, given: Any, choices: Iterable[Any], source: str = "") -> None:
+    """Refuse what is no list of different ``choices``, and an empty list.
+
+    ``source`` names the key that the choices follow from.
+    """
     these = [*choices]
     listed_once = isinstance(given, Sequence) and all(
         given.count(each) == 1 and each in these for each in given
     )
     if not given or not listed_once:
         raise UserError(
-            f"{key}={listed(given)} must be a list of some of {', '.join(map(str, these))}, each "
-            f"of them once; where no encoding is to act choose pe=none."
+            f"{key}={listed(given)} must be a list of some of {', '.join(map(str, these))}"
+            f"{source}, each of them once; where no encoding is to act choose pe=none."
         )
 
 
@@ -230,7 +233,7 @@ def check_effect(kind: str, kinds: dict[str, str], num_layers: int, placement: P
     if placement.cross == "same" and not overridden(kind):
         raise UserError(f"pe.cross=same has no effect on pe.kind={kind}; leave it out.")
     if layers is not None:
-        check_some("pe.layers", layers, range(num_layers))
+        check_some("pe.layers", layers, range(num_layers), f" (model.num_layers={num_layers})")
         added_first = [*layers] == [0] or not overridden(kind)  # as without pe.layers
         if added_first and not any(acts_inside(each) for each in kinds.values()):
             raise UserError(
