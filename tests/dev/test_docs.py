@@ -382,6 +382,13 @@ def test_the_lab_sheets_checks_tell_its_solutions_from_mistakes(
     assert [check(answer)[:7] for answer in answers] == ["right: "] * 5
 
 
+def test_a_file_that_a_reader_writes_says_what_it_is() -> None:
+    """Otherwise ``--help`` has an encoding without a line, which a test refuses."""
+    for page in (ROOT / "docs").glob("*.md"):
+        for file in re.findall(r"^```yaml\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+            assert file.startswith("# ") or "\nkind:" not in f"\n{file}", page
+
+
 def test_without_pytest_no_test_is_said_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_sheet.sys, "executable", shutil.which("false"))
     with pytest.raises(SystemExit, match=r"^error: .* make check"):
