@@ -215,7 +215,7 @@ READ: list[tuple[str, str | bytes, Pairs]] = [
     ("a.tsv", "e\tf\r\ng\th\r\na\rb\rc\td\r\n", [("e", "f"), ("g", "h"), ("a\rb\rc", "d")]),
     ("a.tsv", "id\ten \t de\n1\ta\tb\n", [("a", "b")]),
     ("a.csv", 'en, de\n"a, 1", "b, 2"\n', [("a, 1", "b, 2")]),
-    ("a.csv", 'en,de\n a, b\n"So, ""so""",c\n', [(" a", " b"), ('So, "so"', "c")]),
+    ("a.csv", 'en,de\n a, b\n"So, ""so""",c\n', [("a", "b"), ('So, "so"', "c")]),
     # A line of Excel's, and semicolons.
     ("a.csv", 'sep=,\nid,en ,de\n1,"a, 1","b, 2"\n', [("a, 1", "b, 2")]),
     ("a.csv", "SEP=|\na, 1|b, 2\n", [("a, 1", "b, 2")]),
@@ -457,7 +457,7 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("a.csv", 'sep=,\nen,de,id\n"a\nb","c\nd\n","1\n2"\n\ne;f\n', "line 9 .*1 columns: e;f"),
     ("a.csv", "e f\n", "line 1 .*1 columns: e f.* is source, comma, target.* first line sep=; "),
     ("a.tsv", "a\tb\nc d\n", "line 2 .*1 columns: c d.* is source, tab, target"),
-    ("a.csv", "en,de\nHello,Hallo,\nGood, a,Guten\n", r"line 3 .*has 3 columns: Good \|  a \| G"),
+    ("a.csv", "en,de\nHello,Hallo,\nGood, a,Guten\n", r"line 3 .*has 3 columns: Good \| a \| G"),
     ("a.tsv", "en\tde\nHello\tHallo\t\na\tb\tc\n", "line 3 .*it has 3 columns"),
     ("hub/a.zip", zipped("a.csv", content="en,de\na, b,c\n"), "its rows have more columns"),
     ("a.tsv", "a\tb\ne\tf\rg\th\ni\tj\n", r"line 2 \(it has carriage returns inside; convert"),

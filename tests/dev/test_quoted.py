@@ -5,6 +5,7 @@ function yields what its page must say, in English; test_docs.py holds the Chine
 """
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import ModuleType

@@ -168,7 +168,7 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
     remedy = (
         f"a line is source, {'comma' if suffix == '.csv' else 'tab'}, target; task.source_column "
         f"and task.target_column choose other columns by names in the first line or by numbers "
-        f"from 1, and a first line sep=; another sign in a .csv"
+        f"from 1, and in a .csv a first line sep=; names another sign"
     )
     return checked(pairs_of_table(path, key, columns), where, "line", remedy)
 
@@ -218,10 +218,8 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             del first[0]
             yield None
         between = (said and said[1]) or separator(first, wanted)
-        # Blanks at the beginning belong to a text, but not before its quotes.
-        spaced = any(re.search(f'{re.escape(between)} +"(?!")', line) for line in first)
         each = (f"{line}\n" for line in itertools.chain(first, lines))
-        rows = csv.reader(each, delimiter=between, strict=True, skipinitialspace=spaced)
+        rows = csv.reader(each, delimiter=between, strict=True, skipinitialspace=True)
     for cells in rows:
         if not any(cell.strip() for cell in cells):
             yield "", ""

@@ -69,14 +69,14 @@ def check_files(
                 raise UserError(f"{places[key]}: {unknown_key(key, config_name)}")
             if reason := misread(value, kind):
                 raise UserError(f"{places[key]}: {key} {reason}.")
-            if key == f"{package}.name" not in given and value.value != path.stem:
-                other = path.parent / f"{value.value}.yaml"
-                if os.path.isfile(other):
-                    raise UserError(
-                        f"{places[key]}: {key} is {value.value}, by which reports and folders call "
-                        f"what {other} describes; give this file a name of its own, such as "
-                        f"{path.stem}."
-                    )
+            other = path.parent / f"{value.value}.yaml"
+            is_name = key == f"{package}.name" and key not in given
+            if is_name and other != path and os.path.isfile(other):
+                raise UserError(
+                    f"{places[key]}: {key} is {value.value}, by which reports and folders call "
+                    f"what {other} describes; give this file a name of its own, such as "
+                    f"{path.stem}."
+                )
     return places
 
 
