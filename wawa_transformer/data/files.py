@@ -165,11 +165,9 @@ def read_pairs(files: Mapping[str, Path], columns: Columns) -> Iterator[tuple[st
     if suffix in ENTRIES:
         place = {".json": "entry", ".parquet": "row"}.get(suffix, "line")
         return pairs_of_entries(entries_of(path, key), where, columns, place)
-    remedy = (
-        f"a line is source, {'comma' if suffix == '.csv' else 'tab'}, target; task.source_column "
-        f"and task.target_column choose other columns by names in the first line or by numbers "
-        f"from 1, and in a .csv a first line sep=; names another sign"
-    )
+    remedy = "a line is source, tab, target"
+    if suffix == ".csv":
+        remedy = "a line is source, comma, target, and with another sign the first line is sep=;"
     return checked(pairs_of_table(path, key, columns), where, "line", remedy)
 
 
@@ -217,7 +215,7 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
         if said:
             del first[0]
             yield None
-        between = (said and said[1]) or separator(first, wanted)
+        between = (said and said[1]) or separator(first, wanted, f"{key}={path}")
         each = (f"{line}\n" for line in itertools.chain(first, lines))
         rows = csv.reader(each, delimiter=between, strict=True, skipinitialspace=True)
     for cells in rows:
@@ -226,19 +224,26 @@ def pairs_of_table(path: Path, key: str, columns: Columns) -> Iterator[tuple[str
             continue
         if not places:
             heads = [column_name(cell.strip()) for cell in cells]
-            numbers = {str(i + 1): i for i in range(len(heads))}
-            index = {name: i for i, name in enumerate(heads)} | numbers
-            missing = [name for name in wanted if name not in index]
-            if missing and any(columns):
-                raise LookupError(f"no column {' or '.join(missing)} in {' | '.join(heads)[:200]}")
-            twice = [name for name in wanted if name not in numbers and heads.count(name) > 1]
-            if twice and not missing:
-                raise LookupError(f"it has the column {twice[0]} twice; give the number of one")
-            places = [0, 1] if missing else [index[name] for name in wanted]
-            if not missing and not {*wanted} <= {*numbers}:
+            numbers = [str(number + 1) for number in range(len(heads))]
+            if {*wanted} <= {*heads, *numbers}:
+                if twice := [w for w in wanted if w not in numbers and heads.count(w) > 1]:
+                    raise UserError(
+                        f"{key}={path} has the column {twice[0]} twice; give the number of the one "
+                        f"that is meant, from 1, in task.source_column or task.target_column."
+                    )
+                places = [(numbers if w in numbers else heads).index(w) for w in wanted]
+            elif any(columns):
+                missing = [name for name in wanted if name not in {*heads, *numbers}]
+                raise UserError(
+                    f"{key}={path} has no column {' or '.join(missing)}; its first line is "
+                    f"{' | '.join(heads)[:200]}: name two of its words, or give numbers from 1, in "
+                    f"task.source_column and task.target_column."
+                )
+            if places and not {*wanted} <= {*numbers}:
                 names = len(heads)
                 yield None
                 continue
+            places = places or [0, 1]
         # In a row longer than the names of the columns, a text holds what separates texts.
         if len(cells) <= max(places) or (names and "".join(cells[names:]).strip()):
             raise LookupError(f"it has {len(cells)} columns: {' | '.join(cells)[:60]}")
@@ -263,9 +268,10 @@ def cells_of(line: str) -> list[str]:
 
     A text may hold a carriage return: between rows, all parts have as many columns.
     """
-    counts = {part.count("\t") for part in line.split("\r")}
-    if "\r" in line and len(counts) == 1:
-        raise LookupError(INSIDE)
+    if "\r" in line:
+        counts = {part.count("\t") for part in line.split("\r")}
+        if len(counts) == 1 and counts != {0}:
+            raise LookupError(INSIDE)
     return line.split("\t")
 
 
@@ -275,7 +281,7 @@ def is_quoted(cell: str) -> bool:
     return cell[:1] == cell[-1:] == '"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
-def separator(lines: list[str], wanted: Sequence[str]) -> str:
+def separator(lines: list[str], wanted: Sequence[str], where: str) -> str:
     """Find what separates the columns of a CSV file, of which these are the first ``lines``.
 
     The line of the names shows it, or all rows agree on it.
@@ -293,9 +299,9 @@ def separator(lines: list[str], wanted: Sequence[str]) -> str:
             if len(widths) == 1 and max(widths) > 1:
                 agree.append(between)
     if len(agree) > 1 and not named:
-        raise LookupError(
-            "commas or semicolons may separate its columns: begin the file with a line sep=, or "
-            "sep=; that says which"
+        raise UserError(
+            f"{where} may have its columns separated by commas or by semicolons, as every line has "
+            f"both; begin the file with a line sep=, or sep=; that says which."
         )
     return [*named, *agree, ","][0]
 
@@ -363,7 +369,10 @@ def checked(
             raise UserError(f"{where} is empty; {remedy}.")
     except UserError:
         raise
-    except (ValueError, LookupError, TypeError, RecursionError, csv.Error) as error:
+    except (
+        ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError,
+        csv.Error,
+    ) as error:  # fmt: skip
         # Python's own advice on a carriage return outside quotes is for programmers.
         said = INSIDE if "new-line character" in str(error) else first_line(error)
         raise UserError(

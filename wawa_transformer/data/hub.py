@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 from datasets import BuilderConfig, Dataset, DatasetBuilder, DatasetDict
 
-from wawa_transformer.common.messages import UserError, warn
+from wawa_transformer.common.messages import UserError, first_line, warn
 from wawa_transformer.data.files import (
     ENTRIES,
     TABLES,
@@ -22,9 +22,10 @@ from wawa_transformer.data.files import (
     read_pairs,
     suffix_of,
 )
-from wawa_transformer.data.tasks import SPLITS
 
 FORMATS = {*TABLES, *ENTRIES} - {".txt"}  # of which the library makes one column
+# What a file's name begins with that is of another split than train, in small letters.
+OTHERS = re.compile(r"(?i)(test|testing|eval|evaluation|validation|valid|val|dev)(?![a-z])")
 
 
 def pairs_of(
@@ -45,9 +46,7 @@ def pairs_of(
         if "train" in {*wanted} - {*splits}:
             raise LookupError("it has no split train")
     except Exception as error:  # the library raises dozens of classes
-        cause = error.__cause__ or error
-        # It may be several lines, and list a hundred suffixes.
-        said = " ".join(str(cause).split())[:300] or type(cause).__name__
+        said = first_line(error.__cause__ or error)[:300]  # it may list a hundred suffixes
         if builder and " object at 0x" in said:
             said = f"the library reads no {builder.name} files"
         raise UserError(
@@ -56,8 +55,17 @@ def pairs_of(
         ) from None
     if not {*wanted} & {*splits}:
         return {}
-    if builder and Path(name).is_dir():
-        tell_files(Path(name), where, builder)
+    if builder and (rest := unread(Path(name), builder)):
+        warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
+    files = builder.config.data_files or {} if builder and Path(name).is_dir() else {}
+    for split, paths in files.items():
+        if len(paths) > 1:  # a copy or an older text may have a split's name, too
+            said = ", ".join(sorted(Path(path).name for path in paths))[:200]
+            warn(f"{where}: {len(paths)} files are read as the split {split}: {said}")
+    for path in files_of(builder) if builder else []:
+        if zipfile.is_zipfile(path) and len(inside := members(path)) > 1:
+            said = ", ".join(inside)[:200]
+            warn(f"{where}: all files in {path.name} are read as one split: {said}")
     return {
         split: pairs_of_entries(dicts_of(content), where, columns, f"{split} row")
         if isinstance(content, Dataset)
@@ -80,47 +88,35 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
         raise LookupError(
             f"the library of datasets takes [ ] * ? in {here} for a pattern; rename the folder"
         )
-    builder = datasets.load_dataset_builder(name, config)
-    files = builder.config.data_files or {}
-    if here.is_dir() and [*files] == ["train"]:
-        # The library knows names of splits in small letters alone.
-        own: dict[str, list[str]] = {}
-        for path in files["train"]:
-            own.setdefault(Path(path).name.partition(".")[0].lower(), []).append(path)
-        if "train" in own and {*own} & {"validation", "test"}:
-            named = {split: own[split] for split in SPLITS if split in own}
-            builder = datasets.load_dataset_builder(name, config, data_files=named)
+    try:
+        builder = datasets.load_dataset_builder(name, config)
+    except ValueError:
+        names = datasets.get_dataset_config_names(name)
+        if config in names or (config is None and len(names) < 2):
+            raise
+        named = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if names[10:] else "")
+        raise LookupError(
+            f"task.hub_config={config or 'null'} is none of its configurations {named}"
+        ) from None
     splits = builder.config.data_files or builder.info.splits or {}
+    for path in map(Path, splits.get("train", ())) if here.is_dir() else ():
+        if (word := OTHERS.match(path.name)) and not word[0].islower():
+            raise LookupError(
+                f"the library of datasets knows splits by names in small letters, and takes "
+                f"{path.name} for training; rename it {path.name.lower()}"
+            )
     return {str(split): content for split, content in splits.items()}, builder
-
-
-def tell_files(folder: Path, where: str, builder: DatasetBuilder) -> None:
-    """Name files that are read as one split, and files that are not read."""
-    for split, paths in (builder.config.data_files or {}).items():
-        # A copy or an older text may have a split's name, too.
-        inside = [name for path in paths for name in names_in(path)]
-        if len(inside) > 1:
-            said = ", ".join(sorted(inside))[:200]
-            warn(f"{where}: {len(inside)} files are read as the split {split}: {said}")
-    read = {path.resolve() for path in files_of(builder)}
-    files = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
-    rest = [str(path.relative_to(folder)) for path in files if path.resolve() not in read]
-    if rest:
-        warn(f"{where}: of its files, {', '.join(rest)[:200]} are not read")
-
-
-def names_in(path: str) -> list[str]:
-    """List the visible files inside a zip archive, or the name of another file."""
-    if not zipfile.is_zipfile(path):
-        return [Path(path).name]
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if not re.search(r"(^|/)(\.|__)|/$", name)]
-    return [f"{Path(path).name}/{name}" for name in names]
 
 
 def files_of(builder: DatasetBuilder) -> list[Path]:
     """List the files that the library reads, of every split."""
     return [Path(path) for paths in (builder.config.data_files or {}).values() for path in paths]
+
+
+def members(archive: Path) -> list[str]:
+    """List the files of a zip archive that the library reads: none that is hidden."""
+    with zipfile.ZipFile(archive) as file:
+        return [name for name in file.namelist() if not re.search(r"(^|/)(\.|__)|/$", name)]
 
 
 def has_own_files(builder: DatasetBuilder) -> bool:
@@ -130,6 +126,13 @@ def has_own_files(builder: DatasetBuilder) -> bool:
     usual, between = vars(type(builder.config)()), "\t" if ".tsv" in formats else ","
     told = {key for key, each in vars(builder.config).items() if each not in (usual[key], between)}
     return bool(formats) and formats <= FORMATS and told <= {*vars(BuilderConfig())}
+
+
+def unread(folder: Path, builder: DatasetBuilder) -> list[str]:
+    """List a folder's files of data that the library leaves out: it reads one format."""
+    read = {path.resolve() for path in files_of(builder)}
+    files = sorted(path for path in folder.rglob("[!.]*") if suffix_of(path.name) in FORMATS)
+    return [str(path.relative_to(folder)) for path in files if path.resolve() not in read]
 
 
 def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
@@ -155,6 +158,8 @@ def rows_of(builder: DatasetBuilder, names: list[str]) -> dict[str, Dataset]:
 
 def dicts_of(split: Dataset) -> Iterator[dict[str, Any]]:
     """Yield the rows of a dataset."""
-    for batch in split.with_format(None).iter(100):
-        for row in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, row, strict=True))
+    if "Json(" in str(split.features):  # a column with values of several types
+        yield from split.with_format(None)
+        return
+    for table in split.with_format("arrow").iter(100):
+        yield from table.to_pylist()
