@@ -99,7 +99,8 @@ def find(name: str, config: str | None) -> tuple[Mapping[str, Any], DatasetBuild
             f"task.hub_config={config or 'null'} is none of its configurations {named}"
         ) from None
     splits = builder.config.data_files or builder.info.splits or {}
-    for path in map(Path, splits.get("train", ())) if here.is_dir() else ():
+    files = builder.config.data_files or {}
+    for path in map(Path, files.get("train", ()) if here.is_dir() else ()):
         if (word := OTHERS.match(path.name)) and not word[0].islower():
             raise LookupError(
                 f"the library of datasets knows splits by names in small letters, and takes "
