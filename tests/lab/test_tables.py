@@ -358,6 +358,13 @@ def test_a_table_that_was_counted_and_is_gone_is_refused(folder: Path) -> None:
         ("missing", ["text"], "study.yaml.missing"),
         ("missing", [{"task": "copy"}], "study.yaml.missing"),
         ("left_out", {"copy": {"test": {"blank": "x"}}}, "study.yaml.left_out"),
+        ("left_out", {"copy": {"test": {"blank": 1}}}, "study.yaml.left_out"),
+        (
+            "left_out",
+            {"copy": {"test": {"blank": 1, "too_long": 1, "a": 1}}},
+            "study.yaml.left_out",
+        ),
+        ("left_out", {"copy": {"test": {"blank": -1, "too_long": 1}}}, "study.yaml.left_out"),
         ("digests", {"nothing": "1"}, "is not a study's configuration"),
         ("encodings", ["a", "b"], "is not a study's configuration"),
         ("encodings", {"a": None}, "is not a study's configuration"),

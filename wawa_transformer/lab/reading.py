@@ -105,7 +105,12 @@ def read_config(path: Path) -> dict[str, Any]:
         if not all(parts) or not all(kinds) or unknown or not dicts:
             raise ValueError
         check_known(given["study"], names_of(StudyConfig), "study.yaml.study")
-        return settings | typed(StudyFile, given, "study.yaml", beside=SETTINGS)
+        config = settings | typed(StudyFile, given, "study.yaml", beside=SETTINGS)
+        for task, splits in config["left_out"].items():
+            names, every = {"blank", "too_long"}, splits.values()
+            if any({*left} != names or min(left.values()) < 0 for left in every):
+                raise UserError(f"study.yaml.left_out.{task} must count blank and too_long pairs.")
+        return config
     except FileNotFoundError:
         return {}
     except UserError as error:

@@ -255,8 +255,7 @@ def spoilt(made: Scores, task: str) -> list[Text]:
     study, said = made.study, []
     for split, left in study.config.get("left_out", {}).get(task, {}).items():
         if any(left.values()):
-            fill = {"task": task, "split": split, "too_long": 0, "blank": 0}
-            said.append(Text("left_pairs", fill | left))
+            said.append(Text("left_pairs", {"task": task, "split": split, **left}))
     runs = of_task(study.bleu, task)
     for column in ("signature", "chrf_signature"):
         if runs[column].nunique() > 1:
