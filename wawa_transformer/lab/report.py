@@ -232,7 +232,7 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
         runs = ", ".join(f"{name} ({count})" for name, count in others.items())
         said.append(Text("other_runs", {"n": sum(others.values()), "runs": runs}))
     # The code of an encoding or a task does not count for the others.
-    for column, by in (("code", ["task", "pe"]), ("shared_code", [])):
+    for column, by in (("code", ["task", "pe"]), ("shared_code", []), ("device", [])):
         known = study.results.replace({column: {"": "unknown"}})
         groups = known.groupby(by or (lambda row: 0))[column]
         # A run that was resumed by other code has both digests, joined by a plus.
@@ -240,8 +240,10 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
             kinds = ", ".join(sorted(set(known[column])))
             said.append(Text(f"mixed_{column}", {"kinds": kinds}))
     made = study.config.get("made", {})
-    if mixed := [f"{key} {value}" for key, value in made.items() if "; " in str(value)]:
-        said.append(Text("mixed_made", {"kinds": ", ".join(mixed)}))
+    mixed = {k: v for k, v in made.items() if "; " in str(v) and k != "device"}
+    if mixed:
+        kinds = ", ".join(f"{key} {value}" for key, value in mixed.items())
+        said.append(Text("mixed_made", {"kinds": kinds}))
     for task in study.tasks:
         said += spoilt(tested.scores, task)
         for pe, (validation, training) in scores.harder_validation(study, task).items():
