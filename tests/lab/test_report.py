@@ -310,18 +310,24 @@ def test_runs_that_were_not_made_alike_are_named_at_the_top() -> None:
     assert "a; b" not in text, "a device is named by a sentence of its own"
 
 
-def test_a_run_that_is_missing_is_named_and_not_counted() -> None:
+def test_a_run_of_which_the_tables_say_nothing_is_named() -> None:
+    """A study's seeds are in its tables, or said to be missing."""
     lost = (RESULTS["pe"] == "none") & (RESULTS["seed"] > 2)
     study = study_of(RESULTS[~lost])
     study.config["missing"].append(  # type: ignore[attr-defined]
         # The status is a word of the page with places of its own.
         {"task": "copy", "pe": "none", "seed": 3, "status": "claim_of", "why": "loss is nan"}
     )
-    assert "copy, no encoding, seed 3 (claim_of). loss is nan" in noticed(study)
-    one = study_of(RESULTS[~lost | (RESULTS["task"] == "sort")])
-    for each in (study, one):
-        caption = cells.summary_table(scores.score_study(each), None).caption
-        assert caption.fill["n"] == "3–5"
+    said = noticed(study)
+    assert "seed 3 (claim_of). loss is nan" in said
+    assert "Left out: copy, no encoding, seed 4, which the tables do not hold." in said
+    assert said.count("copy, no encoding, seed 3") == 1
+    made = scores.score_study(study)
+    assert word("not_final", n="4") in report.answer(report.page_of(made))
+    one = scores.score_study(study_of(RESULTS[~lost | (RESULTS["task"] == "sort")]))
+    for each in (made, one):
+        assert cells.summary_table(each, None).caption.fill["n"] == "3–5"
+    assert "which the tables do not hold" not in noticed(study_of(RESULTS))
 
 
 def test_translations_that_were_scored_in_two_ways_are_named() -> None:

@@ -33,7 +33,7 @@ from wawa_transformer.lab.pages import (
 )
 from wawa_transformer.lab.reading import read_study
 from wawa_transformer.lab.scores import Scores
-from wawa_transformer.lab.tables import Study, of_task
+from wawa_transformer.lab.tables import RUN, Study, of_task
 from wawa_transformer.lab.weaknesses import weaknesses
 from wawa_transformer.train.evaluation import shown_metrics
 
@@ -199,7 +199,7 @@ def headline(tested: PairTests, outcomes: Sequence[Outcome]) -> list[Text]:
     if not study.config:
         return [Text("no_config")]
     said = []
-    if lacking := len(study.config.get("missing", [])):
+    if lacking := len(study.config.get("missing", [])) + len(unrecorded(study)):
         said.append(Text("not_final", {"n": lacking}))
     for verdict in claims.VERDICTS:
         names = [cells.case_name(each.case) for each in outcomes if each.verdict == verdict]
@@ -239,6 +239,7 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
         if groups.nunique().gt(1).any() or known[column].str.contains("+", regex=False).any():
             kinds = ", ".join(sorted(set(known[column])))
             said.append(Text(f"mixed_{column}", {"kinds": kinds}))
+    said += [Text("no_rows", run | {"pe": name_of(run["pe"])}) for run in unrecorded(study)]
     made = study.config.get("made", {})
     mixed = {k: v for k, v in made.items() if "; " in str(v) and k != "device"}
     if mixed:
@@ -250,6 +251,15 @@ def notices(tested: PairTests, rule: Rule | None) -> list[Text]:
             nll = {"validation": f"{validation:.3f}", "training": f"{training:.3f}"}
             said.append(Text("harder_validation", {"task": task, "pe": name_of(pe), **nll}))
     return said + [warning(*each) for each in weaknesses(rule, study.config, tested)]
+
+
+def unrecorded(study: Study) -> list[dict[str, Any]]:
+    """List the runs of a study that have no results, and of which nothing is said."""
+    there = {tuple(run) for run in study.results[RUN].to_numpy().tolist()}
+    there |= {tuple(run[key] for key in RUN) for run in study.config.get("missing", [])}
+    parts = (study.config.get("tasks", {}), study.config.get("encodings", {}))
+    seeds = study.config["study"]["seeds"] if study.config else []
+    return [dict(zip(RUN, run, strict=True)) for run in product(*parts, seeds) if run not in there]
 
 
 def spoilt(made: Scores, task: str) -> list[Text]:
