@@ -90,61 +90,75 @@ class EncodingProbe(Probe):
         """Try what encodings make of queries, keys and embeddings."""
         length = len(self.sources[0])
         at, (q, k, r, s) = consecutive(length, device=self.device), self.drawn(4, length)
-        x, y = (each.transpose(1, 2).flatten(2) for each in (q, r))  # (1,H,S,Dh) -> (1,S,D)
         for encoding in self.encodings:
-            moved = encoding.embed(x, at) - encoding.embed(y, at)
-            kept = 1 / 3 < moved.norm() / (x - y).norm() < 3
-            self.note_if(not kept, promises.SCALED, "embed")
             if encoding.content_independent:
                 one, other = encoding.bias(q, k, at, at), encoding.bias(r, s, at, at)
                 if one is not None and other is not None:
                     where = f"the {encoding.context.role}"
                     self.note(promises.SHARED, change(one, other)[0], where)
+        x, y = (each.transpose(1, 2).flatten(2) for each in (q, r))  # (1,H,S,Dh) -> (1,S,D)
+        for encoding in self.model.encodings():
+            moved = encoding.embed(x, at) - encoding.embed(y, at)
+            kept = 1 / 3 < moved.norm() / (x - y).norm() < 3
+            self.note_if(not kept, promises.SCALED, "embed")
 
-    def seen(self, encoding: Encoding, q: Tensor, k: Tensor, at: Positions) -> list[Tensor]:
-        """Embeddings ``(1,S,D)`` and scores ``(1,H,S,S)`` of queries and keys at positions."""
-        x = q.transpose(1, 2).flatten(2)  # (1,H,S,Dh) -> (1,S,D)
-        return [encoding.embed(x, at), attention_scores(encoding, q, k, at, at)]
+    def one_token(self, length: int) -> Tensor:
+        """Draw one embedding, at every place of a row: ``(1,S,D)``."""
+        x = torch.randn(self.model.d_model, generator=self.random)
+        return x.to(self.like).expand(1, length, -1)
 
     def check_heads(self) -> None:
         """Try positions of which those of one head are farther apart."""
         model, length, heads = self.model, len(self.sources[0]), self.model.num_heads
         if heads == 1 or model.config.origin != "both" or not self.serves(2 * length):
             return
-        at, (q, k) = consecutive(length, device=self.device), self.drawn(2, length)
+        at = consecutive(length, device=self.device)
         far = Positions(2 * at.ids, 2 * length)
         mixed = Positions(torch.cat((at.ids.expand(1, heads - 1, -1), far.ids), 1), 2 * length)
+        x = self.one_token(length)
+        for encoding in model.encodings():
+            plain, apart, other = (encoding.embed(x, each) for each in (at, mixed, far))
+            if encoding.headwise and torch.equal(plain, apart):
+                self.note(promises.HEADS_APART, change(other, plain), "embed, token {1}")
+        q, k = self.drawn(2, length)
         for encoding in self.encodings:
             if encoding.headwise:
-                three = (self.seen(encoding, q, k, each) for each in (at, mixed, far))
-                (plain, _), (apart, scores), (other, alone) = three
-                if torch.equal(plain, apart):
-                    self.note(promises.HEADS_APART, change(other, plain), "embed, token {1}")
-                last = change(scores[:, -1], alone[:, -1])  # (B,Q)
-                self.note(promises.HEADS_APART, last, "the last head, query {1}")
+                scores = attention_scores(encoding, q, k, mixed, mixed)[:, -1]  # (B,Q,K)
+                alone = attention_scores(encoding, q, k, far, far)[:, -1]
+                where = "the last head, query {1}"
+                self.note(promises.HEADS_APART, change(scores, alone), where)
 
     def check_same_position(self) -> None:
         """Try one token at one position, where only a shape could tell its places apart."""
         length, heads = len(self.sources[0]), self.model.num_heads
         same = Positions(torch.zeros_like(consecutive(length, device=self.device).ids), 1)
+        x = self.one_token(length)
+        for encoding in self.model.encodings():
+            if encoding.uses_positions:
+                embedded = encoding.embed(x, same)
+                self.note(promises.READ, change(embedded, embedded[:, :1]), "embed, token {1}")
         q, k = (each.expand(-1, heads, length, -1) for each in self.drawn(2, 1))
         for encoding in self.encodings:
             if encoding.uses_positions:
-                embedded, scores = self.seen(encoding, q, k, same)
-                self.note(promises.READ, change(embedded, embedded[:, :1]), "embed, token {1}")
-                apart = change(scores, scores[:, :, :1, :1])[0]  # (H,Q)
+                scores = attention_scores(encoding, q, k, same, same)  # (B,H,Q,K)
+                apart = change(scores, scores[:, :, :1, :1])[0]
                 self.note(promises.READ, apart, "head {0}, query {1}")
 
     def check_declared(self) -> None:
         """Try what encodings declare of the positions that matter to them."""
         length = len(self.sources[0])
         q, k = self.drawn(2, length)
+        x = q.transpose(1, 2).flatten(2)  # (1,H,S,Dh) -> (1,S,D)
         at, later = (consecutive(length, start, self.device) for start in (0, 1))
         apart = Positions(2 * at.ids + 1, 2 * length)  # in the same order
         half = at.ids / 2
 
         def differ(encoding: Encoding, one: Positions, other: Positions) -> Tensor:
-            pairs = zip(*(self.seen(encoding, q, k, each) for each in (one, other)), strict=True)
+            every = [
+                (encoding.embed(x, each), attention_scores(encoding, q, k, each, each))
+                for each in (one, other)
+            ]
+            pairs = zip(*every, strict=True)
             return torch.cat([change(*pair).flatten() for pair in pairs])[None]  # (1,·)
 
         for encoding in self.encodings:
