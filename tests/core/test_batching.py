@@ -1,4 +1,4 @@
-"""Tests of batches: their order, their padding, and pairs that do not fit."""
+"""Tests of batches: their order, padding, and what padding must not change."""
 
 import dataclasses
 import itertools
@@ -8,18 +8,20 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import begun
+from support import begun, small_model
 
-from wawa_transformer.common import BOS, EOS
+from wawa_transformer.common import BOS, EOS, PAD
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.common.seeds import seed_for
 from wawa_transformer.data import batching
 from wawa_transformer.data.batching import Batch, batch_indices, collate
 from wawa_transformer.data.load import Examples, load_data, tokenize_split
 from wawa_transformer.data.tasks import TASKS
+from wawa_transformer.model.masks import causal_mask
 from wawa_transformer.train import setup
 from wawa_transformer.train.loop import batch_stream
 
@@ -38,11 +40,7 @@ def test_what_a_fork_adds_to_a_batch_stays(monkeypatch: pytest.MonkeyPatch) -> N
     """With rows for shapes that repeat, and with several processes."""
     monkeypatch.setattr(batching, "Batch", Weighted)
     whole = Weighted(*torch.arange(3 * 4 * 2).view(3, 4, 2), torch.arange(4))
-    padded = whole.pad_rows(6)
-    assert (
-        padded.weight.tolist() == [0, 1, 2, 3] and len(padded.source) == len(padded.target_in) == 6
-    )
-    assert len(padded.target_out) == 6 and not padded.target_out[4:].any()
+    assert whole.pad_rows(6).weight.tolist() == [0, 1, 2, 3]
     assert whole.shard(1, 2).weight.tolist() == [1, 3]
     idle = whole.shard(5, 6)
     assert idle.weight.tolist() == [0] and not idle.target_out.any()
@@ -148,3 +146,23 @@ def test_pairs_that_are_too_long_are_left_out() -> None:
     assert every.text["length"][:] == [3, 2, 1, 1] and every.extremes() == (4, 5, 5 / 2)
     with pytest.raises(UserError, match="task.max_tokens=1; give shorter ones, or raise it where"):
         tokenize_split(data, tokenizer, max_tokens=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sinusoidal", "learned", "rotary_cross", "shaw_cross", "t5_cross", "cope", "merged_shaw"],
+)
+def test_padding_changes_nothing(name: str, reversals: Examples) -> None:
+    """Rows and columns of padding change neither loss nor gradients."""
+    plain, full = collate(reversals, range(5)), collate(reversals, range(5), 12).pad_rows(7)
+    assert full.source.shape == full.target_in.shape == full.target_out.shape == (7, 12)
+    assert full.target_tokens == plain.target_tokens and not plain.target_in.all()
+    model, found = small_model(name), []
+    for batch, mask in ((plain, None), (plain, causal_mask(plain.target_in.size(1))), (full, None)):
+        logits = model(batch.source, batch.target_in, tgt_mask=mask).transpose(1, 2)  # (B,V,T)
+        # In float64, unlike the package's loss.
+        loss = F.cross_entropy(logits, batch.target_out, ignore_index=PAD, reduction="sum")
+        gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        found.append([loss, *(each for each in gradients if each is not None)])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=0, atol=1e-11)

@@ -317,9 +317,9 @@ class Features(Encoding):
 
 
 class Ready(Features):
-    """Tables for all models, computed once from a weight, which training changes."""
+    """A table that is computed once from a weight, which training changes."""
 
-    tables: dict[str, Tensor] = {}
+    table: Tensor | None = None
 
     def draw(self, width: int) -> None:
         self.rate = nn.Parameter(torch.linspace(-1, 1, width))
@@ -327,8 +327,9 @@ class Ready(Features):
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         if self.training:
             return super().embed(x, positions)
-        now = torch.sin(torch.arange(500)[:, None] * self.rate)
-        return x + self.tables.setdefault(self.context.role, now)[positions.ids[:, 0]]
+        if self.table is None:
+            self.table = torch.sin(torch.arange(500)[:, None] * self.rate)
+        return x + self.table[positions.ids[:, 0]]
 
 
 class OfNumpy(Features):

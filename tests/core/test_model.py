@@ -1,4 +1,4 @@
-"""Tests of the model against ``torch.nn.Transformer``, of its start, masks and loss."""
+"""Tests of the model against ``torch.nn.Transformer``, of its symmetries and its loss."""
 
 import copy
 import functools
@@ -250,6 +250,17 @@ def test_shared_parameters_start_equal(name: str) -> None:
     assert all(torch.equal(own[key], value) for key, value in base.items())
     other = seeded("none", 2**40 + 1, merged)
     assert not torch.equal(own["output.weight"], other["output.weight"])
+
+
+@pytest.mark.parametrize("order", [[5, 4, 3, 2, 1, 0], [1, 0, 2, 3, 4, 5], [2, 4, 0, 5, 1, 3]])
+def test_without_positions_the_encoder_is_permutation_equivariant(order: list[int]) -> None:
+    """Without positions, permuting the source permutes the memory."""
+    src, tgt = torch.tensor([[1, 2, 3, 4, 5, 6]]), torch.tensor([[1, 4, 2]])
+    none = small_model("none")
+    torch.testing.assert_close(none.encode(src[:, order]), none.encode(src)[:, order])
+    torch.testing.assert_close(none(src[:, order], tgt), none(src, tgt))
+    sinusoidal = small_model("sinusoidal")
+    assert not torch.allclose(sinusoidal(src[:, order], tgt), sinusoidal(src, tgt))
 
 
 @pytest.mark.parametrize("pe", ["sinusoidal", "alibi"])

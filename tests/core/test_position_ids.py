@@ -73,13 +73,18 @@ def test_the_source_is_counted_from_its_origin(
     IDS, ORIGINS, st.sampled_from([(0, 0), (3, 0), (0, 20)]), st.booleans(), st.booleans(),
     st.integers(0, 4),
 )  # fmt: skip
-def test_every_position_is_below_its_end(
+def test_positions_are_called_consecutive_where_they_are(
     rows: list[list[int]], origin: str, drawn: tuple[int, int], reset: bool, training: bool,
     offset: int,
 ) -> None:  # fmt: skip
+    """Ids marked consecutive are consecutive."""
     position_ids = PositionIds(origin, *drawn, RESET if reset else None)
     positions = position_ids(padded(rows), training, num_heads=2)
+    plain = drawn == (0, 0)
+    assert positions.target(offset, 3).consecutive == plain
+    assert positions.source.consecutive == (plain and origin == "start" and not reset)
     for at in (positions.source, positions.target(offset, 3)):
+        assert not at.consecutive or flat(at) == list(range(at.start, at.end))
         assert at.ids.max() < at.end
 
 

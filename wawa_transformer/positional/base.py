@@ -32,16 +32,19 @@ class Positions:
     ``ids`` is int64 and broadcasts to (B,H,S). Usually it is ``0 … S-1`` for every row and head.
     Divided by a length it is float32, for encodings that are ``fractional``.
     Every whole id is less than ``end``, a plain number, so that no table's size waits for a GPU.
+    ``consecutive``: the ids are ``start … end-1`` for every row and head.
     """
 
     ids: Tensor  # (1 or B, 1 or H, S)
     end: int
+    start: int = 0
+    consecutive: bool = False
 
 
 def consecutive(length: int, start: int = 0, device: torch.device | None = None) -> Positions:
     """``start … start+length-1`` for every row and head."""
     end = start + length
-    return Positions(torch.arange(start, end, device=device)[None, None], end)
+    return Positions(torch.arange(start, end, device=device)[None, None], end, start, True)
 
 
 @dataclass(frozen=True)

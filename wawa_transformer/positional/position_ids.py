@@ -42,7 +42,8 @@ class BatchPositions:
         ids = positions.ids[..., offset:]
         if self.before is not None:
             return Positions(ids + self.before, positions.end + self.source.end)
-        return Positions(ids, positions.end)
+        start = offset if positions.consecutive else 0
+        return Positions(ids, positions.end, start, positions.consecutive)
 
     def across(self, query: Positions) -> tuple[Positions, Positions]:
         """Divided positions of target queries and of source keys in cross-attention."""

@@ -22,12 +22,14 @@ class RelativeEncoding(Encoding):
 
     def all_distances(self, query: Positions, key: Positions) -> Tensor:
         """Every possible distance, from the lowest on: ``(R,)``."""
-        # Without a query and a key, both ends are 0.
-        return torch.arange(1 - query.end, max(1, key.end), device=query.ids.device)
+        lowest, end = key.start - query.end + 1, key.end - query.start
+        # Without a query or a key, end is below the lowest.
+        return torch.arange(lowest, max(lowest, end), device=query.ids.device)
 
     def expand_to_pairs(self, values: Tensor, query: Positions, key: Positions) -> Tensor:
         """Expand values per distance, ``(B or 1,H,Q or 1,R)``, to all pairs ``(B,H,Q,K)``."""
-        return gather_bias(values, self.distances(query, key) + query.end - 1)  # from the lowest
+        lowest = key.start - query.end + 1  # of all_distances
+        return gather_bias(values, self.distances(query, key) - lowest)
 
 
 def gather_bias(values: Tensor, index: Tensor) -> Tensor:
