@@ -423,8 +423,8 @@ def test_each_judges_tasks_pairs_and_encodings_by_themselves() -> None:
         ({"each": ["task", "task"]}, "study.rule.each names a word twice", False),
         ({"each": ["encoding", "pair"]}, "every pair beside every encoding", False),
         (
-            {"supported": [BETTER, WORSE], "refuted": [WORSE]},
-            "study.rule.refuted holds study.rule.supported[1] as well, so the claim is never",
+            {"supported": [WORSE | {"floor": 0.5}] * 2, "refuted": [WORSE | {"floor": 0.5}]},
+            "study.rule.refuted[0] is met wherever study.rule.supported[0] is, so the",
             False,
         ),
         ({"each": ["seed"]}, "study.rule.each=seed does not exist", False),
@@ -475,23 +475,69 @@ def test_a_rule_that_cannot_be_decided_is_refused(
     assert sentence in str(refused.value) and isinstance(refused.value, RuleMismatch) == misfit
 
 
+def least(value: float, *encodings: str, **more: Any) -> dict[str, Any]:
+    return {"is": "at_least", "value": value, "encodings": list(encodings), **more}
+
+
 @pytest.mark.parametrize(("learned", "verdict"), [(0.96, "supported"), (0.94, "unclear")])
 def test_a_value_at_unseen_lengths_counts_where_the_trained_are_learned(
     learned: float, verdict: str
 ) -> None:
-    half = {"is": "at_least", "value": 0.5, "encodings": ["a"]}
-    given = read([half], [WORSE], tasks="t", measures={"beyond": 0.01})
+    given = read([least(0.5, "a")], [WORSE], tasks="t", measures={"beyond": 0.01})
     made = scored(t=frame_of(exact_match={"a": about(learned, 0)}, beyond={"a": HIGH}))
     assert verdicts(given, made) == [verdict]
 
 
-def test_a_key_of_a_condition_of_ones_own_must_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
+
+
+@pytest.mark.parametrize(
+    ("supported", "refuted", "refused"),
+    [
+        (BETTER, WORSE | {"pairs": [["b", "a"]]}, True),
+        (BETTER, DIFFERS, True),
+        (BETTER | {"floor": 0.9}, BETTER | {"floor": 0.5}, True),
+        (least(0.9, "a"), least(0.5, "a"), True),
+        (least(0.9, "a"), least(0.5, "a", least=1), True),
+        (least(0.9, "a", "b"), least(0.9, "b", tasks=["t"]), True),
+        (least(0.9, "a", seeds=3), least(0.5, "a", seeds=2), True),
+        (least(0.9, "a", "b", most=0), least(0.9, "a", "b", most=1), True),
+        (BETTER, WORSE, False),
+        (DIFFERS, BETTER, False),
+        (BETTER, BETTER | {"floor": 0.5}, False),
+        (least(0.9, "a"), least(0.95, "a"), False),
+        (least(0.9, "a"), least(0.5, "a", most=0), False),
+        (least(0.9, "a"), least(0.9, "a", "b"), False),
+        (least(0.9, "a", "b", least=1), least(0.5, "b"), False),
+        (least(0.9, "a", seeds=3), least(0.5, "a"), False),
+        (least(0.9, "a", seeds=5), least(0.5, "a"), False),
+        (least(0.9, "a"), least(0.5, "a", seeds=2), False),
+    ],
+)
+def test_a_claim_that_its_own_support_refutes_is_refused(
+    supported: dict[str, Any], refuted: dict[str, Any], refused: bool
+) -> None:
+    """In other words, of fewer tasks or encodings, or with a smaller number."""
+    if not refused:
+        read([supported], [refuted])
+        return
+    with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
+        read([supported], [refuted])
+
+
+def test_of_a_key_of_ones_own_nobody_knows_which_number_asks_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only conditions that are equal are said to be met together."""
     own = claims.Kind(lambda *_: True, "encoding", keys={"spread": float})
     monkeypatch.setitem(claims.CONDITIONS, "steady", own)
     steady = {"is": "steady", "encodings": ["a"], "spread": 0.1}
-    read([steady], [steady | {"spread": 0.2}])
+    for spread in (0.05, 0.2):
+        read([steady], [steady | {"spread": spread}])
     with pytest.raises(UserError, match="refuted.0..spread is not given; give what steady asks"):
         read([steady], [steady | {"spread": None}])
+    with pytest.raises(UserError, match="refuted.0. is met wherever study.rule.supported.0. is"):
+        read([steady], [steady])
 
 
 def test_a_condition_of_ones_own_says_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,7 +572,37 @@ def test_a_condition_on_pairs_without_a_test_is_in_no_correction(
 
 ALIKE = {"is": "alike", "pairs": [["a", "b"]]}
 AHEAD = {"is": "ahead", "floor": 30, "pairs": [["a", "b"]]}
-DIFFERS = {"is": "differs", "pairs": [["b", "a"]]}
+REACH = {"measures": {"reach": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "more", "refused"),
+    [
+        (BETTER, ALIKE, {}, True),
+        (ALIKE, DIFFERS, {}, True),
+        (BETTER, WORSE, {}, True),
+        (AHEAD, AHEAD | {"pairs": [["b", "a"]]}, {}, True),
+        (BETTER, BETTER | {"most": 0, "floor": None}, {}, True),
+        (least(0.5, "a"), least(0.4, "a", most=0), {}, True),
+        (least(0.5, "a", "b", least=3), least(0.4, "a", "b", most=2), {}, True),
+        ({"is": "past_training"}, {"is": "within_training", "encodings": ["b"]}, REACH, True),
+        (BETTER | {"least": 1}, ALIKE | {"least": 1}, {}, False),
+        (BETTER, ALIKE | {"pairs": [["b", "c"]]}, {}, False),
+        (least(0.5, "a"), least(0.6, "a", most=0), {}, False),
+        (least(0.5, "a", "b", least=2), least(0.4, "a", "b", most=2), {}, False),
+        ({"is": "past_training", "least": 3}, {"is": "within_training", "least": 3}, REACH, False),
+    ],
+)
+def test_conditions_that_are_never_met_together_are_refused(
+    one: Any, other: Any, more: Any, refused: bool
+) -> None:
+    """Of one check, or by counting, in either order; conditions of several checks may differ."""
+    for supported in ([one, other], [other, one]):
+        if not refused:
+            read(supported, [WORSE], **more)
+            continue
+        with pytest.raises(UserError, match="are never met together"):
+            read(supported, [least(0.1, "a", most=0)], **more)
 
 
 def test_praise_needs_a_floor() -> None:

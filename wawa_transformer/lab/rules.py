@@ -135,17 +135,80 @@ def validate_rule(rule: Rule, against: str | None, seeds: int) -> None:
             raise RuleMismatch(
                 f"{key}.seeds={given['seeds']}, and study.seeds names {seeds}; lower it."
             )
-    for i, given in enumerate(rule.supported):
-        if given in rule.refuted:
-            raise UserError(
-                f"study.rule.refuted holds study.rule.supported[{i}] as well, so the claim is "
-                f"never supported; change one."
-            )
+    validate_together(rule)
     if seeds < 2:
         raise RuleMismatch(
             "study.rule asks for intervals over seeds, and study.seeds names fewer than two."
         )
     validate_floors(rule)
+
+
+def validate_together(rule: Rule) -> None:
+    """Refuse conditions because of which the claim is never supported."""
+    for i, given in enumerate(rule.supported):
+        for j, other in enumerate(rule.refuted):
+            if (True, False) not in joint(rule, given, other):
+                raise UserError(
+                    f"study.rule.refuted[{j}] is met wherever study.rule.supported[{i}] is, so the "
+                    f"claim is never supported; change one."
+                )
+        for j, other in enumerate(rule.supported[i + 1 :], start=i + 1):
+            if (True, True) not in joint(rule, given, other):
+                raise UserError(
+                    f"study.rule.supported[{i}] and study.rule.supported[{j}] are never met "
+                    f"together, so the claim is never supported; change one."
+                )
+
+
+TURNED = {"worse": "better", "behind": "ahead"}  # the same of a pair the other way round
+MINIMA = ("value", "floor", "seeds")  # keys of which a larger number asks for more
+# Kinds of which one check meets one at most.
+OPPOSED = ({"alike", "better"}, {"alike", "differs"}, {"past_training", "within_training"})
+
+
+def checks(rule: Rule, given: Given) -> dict[Any, tuple[str, Any]]:
+    """List the checks of a condition, each with its kind and its pair, in order where it counts."""
+    name, kinds = str(given["is"]), dict[Any, tuple[str, Any]]()
+    kind = TURNED.get(name, name)
+    for task, who in rule.cases()[0].subjects(given):
+        either = who if isinstance(who, str) else frozenset(who)
+        ordered = who[::-1] if name in TURNED else who
+        kinds[task, either] = kind, either if kind in ("differs", "alike") else ordered
+    return kinds
+
+
+def joint(rule: Rule, given: Given, other: Given) -> set[tuple[bool, bool]]:
+    """List what may happen to two conditions: whether each of them is met."""
+    one, two = checks(rule, given), checks(rule, other)
+    counts = {(0, 0)}  # of the checks that hold
+    for key in one.keys() | two.keys():
+        may = set(itertools.product(range(1 + (key in one)), range(1 + (key in two))))
+        if key in one and key in two:
+            may -= {(1, 0)} if follows(given, other, one[key], two[key]) else set()
+            may -= {(0, 1)} if follows(other, given, two[key], one[key]) else set()
+            may -= {(1, 1)} if opposed(one[key], two[key]) else set()
+        counts = {(x + a, y + b) for x, y in counts for a, b in may}
+    (least, most), (less, more) = bounds(given, len(one)), bounds(other, len(two))
+    return {(least <= x <= most, less <= y <= more) for x, y in counts}
+
+
+def follows(given: Given, other: Given, check: tuple[str, Any], asked: tuple[str, Any]) -> bool:
+    """True if a check of ``other`` holds wherever that of ``given`` does."""
+    for key in CONDITIONS[other["is"]].keys:
+        known, number = given.get(key), other.get(key)
+        if key not in MINIMA and known != number:  # what is stricter is not known
+            return False
+        if key in MINIMA and number is not None and (known is None or number > known):
+            return False
+    if (given.get("seeds") is None) != (other.get("seeds") is None):  # seeds, and not their mean
+        return False
+    return check == asked or (check[0], asked[0]) == ("better", "differs")
+
+
+def opposed(check: tuple[str, Any], other: tuple[str, Any]) -> bool:
+    """True if two checks of one task and subject never hold together."""
+    kinds = {check[0], other[0]}
+    return kinds in OPPOSED or kinds in ({"better"}, {"ahead"}) and check != other
 
 
 def named(given: Given) -> list[Any]:
