@@ -252,6 +252,9 @@ def test_a_copied_file_has_a_name_of_its_own(group: str, copied: str, tmp_path: 
     with pytest.raises(UserError, match=said):
         check_files(script, chosen, [folder.parent])
     check_files(script, chosen, [folder.parent], [f"{group}.name"])
+    if group == "pe":
+        (folder.parent / "study" / "own.yaml").write_text("# @package _global_\npe:\n  name: own\n")
+        check_files(script, chosen | {"study": ["own"]}, [folder.parent])
     (folder / f"{copied}.yaml").unlink()  # renamed, and not copied
     check_files(script, chosen, [folder.parent])
 

@@ -63,7 +63,7 @@ def tr(text: Any, language: str = "en") -> str:
     if language == "en":  # "1 run", and not "1 runs"
         one = "|".join(each for each in ("n", "of", "runs") if str(text.fill.get(each)) == "1")
         given = re.sub(rf"(\{{({one})\}} \w+)s\b", r"\1", given) if one else given
-    written = given.format(**levels(), **{k: tr(v, language) for k, v in text.fill.items()})
+    written = given.format(**levels() | {k: tr(v, language) for k, v in text.fill.items()})
     # No space between two Chinese characters.
     return re.sub(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])", "", written)
 

@@ -3,7 +3,7 @@
 import os
 import re
 import typing
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def check_files(
     config_name: str,
     chosen: Mapping[str, Sequence[str]],
     folders: Sequence[Path] = (CONFIG_DIR,),
-    given: Container[str] = (),
+    given: Iterable[str] = (),
 ) -> dict[str, str]:
     """Check the files of a configuration; return the file and line of each key in them.
 
@@ -55,6 +55,8 @@ def check_files(
             sentence names file and line.
     """
     places: dict[str, str] = {}
+    copies: dict[str, str] = {}  # by its key, what is wrong with a name
+    given_too = {*given}  # keys that the command line or a file of another group gives
     for path, package, root in files_of(config_name, "", chosen, folders):
         own = [pair for pair in pairs(root) if pair[0].value not in ("defaults", "hydra")]
         for key, node, value in keys_of(MappingNode(root.tag, own), package):
@@ -70,13 +72,17 @@ def check_files(
             if reason := misread(value, kind):
                 raise UserError(f"{places[key]}: {key} {reason}.")
             other = path.parent / f"{value.value}.yaml"
-            is_name = key == f"{package}.name" and key not in given
-            if is_name and other != path and os.path.isfile(other):
-                raise UserError(
+            if key != f"{package}.name":
+                given_too.add(key)
+            elif other != path and os.path.isfile(other):
+                copies[key] = (
                     f"{places[key]}: {key} is {value.value}, by which reports and folders call "
                     f"what {other} describes; give this file a name of its own, such as "
                     f"{path.stem}."
                 )
+    # A study's file or the command line may give a copy a name of its own.
+    for key in copies.keys() - given_too:
+        raise UserError(copies[key])
     return places
 
 
