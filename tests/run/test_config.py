@@ -153,7 +153,7 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(
         ("study.pe=${study.name}", "study.pe=default must be a list of single values"),
         ("pe=rope", "pe=rope does not exist (did you mean rotary?)"),
         ("pe=ALIBI", "pe=ALIBI does not exist (did you mean alibi?)"),
-        ("pe=yours", f"transformer_xl, or write {CONFIG_DIR / 'pe' / 'yours.yaml'}."),
+        ("pe=yours", f", or write {CONFIG_DIR / 'pe' / 'yours.yaml'}."),
         ("pe=[none,alibi]", "scripts/train.py -m pe=none,alibi trains one run for each"),
         ("seed=[0,1]", "seed=[0,1] is several values; scripts/train.py -m seed=0,1 trains"),
         ("report=a,b", "has two kinds of quotes, 'report=\"a,b\"'; scripts/train.py -m"),
