@@ -71,18 +71,19 @@ def check_files(
                 raise UserError(f"{places[key]}: {unknown_key(key, config_name)}")
             if reason := misread(value, kind):
                 raise UserError(f"{places[key]}: {key} {reason}.")
-            other = path.parent / f"{value.value}.yaml"
-            if key != f"{package}.name":
+            if key == f"{package}.name":
+                other = path.parent / f"{value.value}.yaml"
+                if other != path and os.path.isfile(other):
+                    copies[key] = (
+                        f"{places[key]}: {key} is {value.value}, by which reports and folders call "
+                        f"what {other} describes; give this file a name of its own, such as "
+                        f"{path.stem}."
+                    )
+            else:
                 given_too.add(key)
-            elif other != path and os.path.isfile(other):
-                copies[key] = (
-                    f"{places[key]}: {key} is {value.value}, by which reports and folders call "
-                    f"what {other} describes; give this file a name of its own, such as "
-                    f"{path.stem}."
-                )
-    # A study's file or the command line may give a copy a name of its own.
-    for key in copies.keys() - given_too:
-        raise UserError(copies[key])
+    for key, said in copies.items():
+        if key not in given_too:  # a study's file or the command line may name the copy
+            raise UserError(said)
     return places
 
 
