@@ -14,7 +14,8 @@ from rich.progress import track
 from wawa_transformer.common.files import make_directory
 from wawa_transformer.common.messages import tell, warn
 from wawa_transformer.lesson import settings  # noqa: F401  (registers this script's keys)
-from wawa_transformer.lesson.pictures import draw_all, edited, write_explorer
+from wawa_transformer.lesson.explorer import edited, write_explorer
+from wawa_transformer.lesson.pictures import draw_all
 
 
 @script("figures")

@@ -24,7 +24,7 @@ from formatted import CLAIMS
 
 from wawa_transformer.lab import figures, report
 from wawa_transformer.lab.pages import Text, tr, unsplit
-from wawa_transformer.lesson.pictures import write_explorer
+from wawa_transformer.lesson.explorer import write_explorer
 from wawa_transformer.lesson.playground import models, write_playground
 
 DOCS = BENCHMARKS.parent / "docs"

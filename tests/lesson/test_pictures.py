@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from wawa_transformer.lab.statistics import signed
-from wawa_transformer.lesson import pictures
+from wawa_transformer.lesson import explorer, pictures
 from wawa_transformer.positional.alibi import ALiBi, alibi_slopes
 from wawa_transformer.positional.base import EncodingContext, consecutive
 from wawa_transformer.positional.rotary import Rotary
@@ -94,7 +94,7 @@ def test_an_edited_formula_is_named_beside_the_page_that_has_the_published_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And the title of a picture has the number that it draws."""
-    assert pictures.edited() == []
+    assert explorer.edited() == []
     for place, name, mine, names in (
         (ALiBi, "bias", lambda own: lambda *given: 2 * own(*given), ["alibi"]),
         (T5Buckets, "bucket", lambda own: lambda self, far: own(self, far).clamp(max=14), ["t5"]),
@@ -104,7 +104,7 @@ def test_an_edited_formula_is_named_beside_the_page_that_has_the_published_one(
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(place, name, mine(getattr(place, name)))
-            assert pictures.edited() == names
+            assert explorer.edited() == names
             if name == "bias":
                 axes = pictures.GALLERY["scores"](lambda en, zh: en).axes
                 assert "−1/8 for each position" in axes[1].get_title()
@@ -141,7 +141,7 @@ def test_the_page_computes_what_the_module_computes(browser: Browser, tmp_path: 
     """What the page reads out of each spacing against the formula in float64."""
     p, k, d = 37, 12, 32
     path = tmp_path / "explore.html"
-    pictures.write_explorer(path)
+    explorer.write_explorer(path)
     opened = browser.open(f"{path.as_uri()}#lang=en&d_model={d}&position={p}&distance={k}")
     found = opened.read(READ)
     assert list(found) == list(pictures.COLOURS)

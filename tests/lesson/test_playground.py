@@ -14,7 +14,7 @@ from wawa_transformer.common import BOS, CONFIG_DIR, EOS
 from wawa_transformer.common.messages import UserError
 from wawa_transformer.data.tasks import Sort, build_task
 from wawa_transformer.lesson import playground
-from wawa_transformer.lesson.pictures import write_explorer
+from wawa_transformer.lesson.explorer import write_explorer
 from wawa_transformer.lesson.playground import (
     KINDS,
     TASKS,
